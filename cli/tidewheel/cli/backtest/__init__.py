@@ -1,0 +1,1 @@
+"""`tidewheel backtest`: what each policy would have done with a recorded demand."""

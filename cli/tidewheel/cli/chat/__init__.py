@@ -1,0 +1,1 @@
+"""`tidewheel chat`: a conversation in the terminal, streamed."""

@@ -1,0 +1,1 @@
+"""Simulated GPUs: a real device plugin for devices that do not exist."""

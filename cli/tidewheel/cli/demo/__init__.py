@@ -1,0 +1,1 @@
+"""`tidewheel demo`: the main job on a real local cluster, from nothing to a rollback."""

@@ -1,0 +1,1 @@
+"""`tidewheel plan`: from users to GPUs, power and price."""

@@ -1,0 +1,1 @@
+"""`tidewheel status`: what runs, what carries traffic, and what is wrong, in words."""

@@ -1,0 +1,1 @@
+"""What our programs share to talk to Kubernetes: client, reflector, Events, logs."""

@@ -1,0 +1,1 @@
+"""The objects of the API as pydantic types, and the CRDs generated from them."""

@@ -1,0 +1,1 @@
+"""What the model computes with: one interface, a plain torch reference, and faster implementations beside it."""

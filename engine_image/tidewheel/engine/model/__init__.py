@@ -1,0 +1,1 @@
+"""The decoder and where its weights and vocabulary come from."""

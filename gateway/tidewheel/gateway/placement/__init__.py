@@ -1,0 +1,1 @@
+"""Which replica takes a request: prefix affinity with bounded load, what replicas report, spill to a peer region."""

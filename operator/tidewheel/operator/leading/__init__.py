@@ -1,0 +1,1 @@
+"""Which operator writes: one Lease, taken by optimistic writes, judged by the monotonic clock."""

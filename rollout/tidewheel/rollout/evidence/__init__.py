@@ -1,0 +1,1 @@
+"""Evidence that stays valid however often one looks at it."""

@@ -1,0 +1,1 @@
+"""Quality beside latency: a fixed set of prompts replayed on both versions, and what the answers say."""
