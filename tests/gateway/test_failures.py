@@ -137,7 +137,7 @@ async def test_when_every_replica_is_full_they_are_not_all_asked_again_and_again
 async def test_a_replica_that_was_full_gets_traffic_again(start_upstream: StartUpstream, serve: StartGateway) -> None:
     """sglang#39464: no breaker opens."""
     full, free = await start_upstream(DRAINING), await start_upstream(says("hi"))
-    gateway = await serve({"v1": [full, free]}, "--back-pressure-seconds", "0.05")
+    gateway = await serve({"v1": [full, free]}, "--back-pressure-seconds", "0.05", "--placement", "random")
     while not full.calls:
         assert (await ask(gateway, HI))[0] == 200
     full.behave = says("hi again")
