@@ -174,6 +174,18 @@ def test_a_version_that_never_becomes_ready_gets_nothing_and_says_so(world: Worl
     assert (world.rollout() or {})["phase"] == "WaitingForCapacity"
 
 
+def test_a_version_without_traffic_yet_is_what_a_rollback_would_end(world: World) -> None:
+    """`RollbackArmed` once promised the split before the one in force, which `kubectl rollback` does not take then."""
+    world.unready = {"v43"}
+    world.apply_rule(v42=0, v43=100)
+    for _ in range(3):
+        world.tick()
+    assert world.condition("RollbackArmed") == ("True", "NothingMoved")
+    world.unready = set()
+    world.until("v43", 100)
+    assert world.condition("RollbackArmed") == ("True", "PreviousWarm")
+
+
 def test_a_canary_that_dies_gets_no_traffic_and_keeps_its_step(world: World) -> None:
     world.apply_rule(v42=0, v43=100)
     world.until("v43", 500)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tidewheel.crds.conditions import Condition, ConditionStatus
+from tidewheel.crds.rolloutstatus import RolloutStatus
 from tidewheel.crds.routingrule import EffectiveTarget, RoutingRuleStatus
 from tidewheel.crds.routingtable import RoutingTableSpec, Target
 from tidewheel.operator.moments import parse_moment
@@ -74,7 +75,7 @@ def _conditions(
     still = Finding("UpToDate", "no traffic is about to move")
     conditions.add("Reconciling", moving is not None, moving or still)
     conditions.add("GatePassing", *_gate(outcome.judged))
-    conditions.add("RollbackArmed", *_rollback_armed(table, picture))
+    conditions.add("RollbackArmed", *_rollback_armed(rule, table, picture))
     obstacle = accepted or stalled or moving or degraded
     words = f"traffic goes {split_in_words({t.version: t.weight for t in table.targets})}" if table else "no split yet"
     conditions.add("Ready", obstacle is None and table is not None, obstacle or Finding("SplitInForce", words))
@@ -100,8 +101,12 @@ def _observed(rule: RuleRecord, split: dict[str, int]) -> dict[str, int]:
     return {canary: mine, base: both - mine}
 
 
-def _rollback_armed(table: RoutingTableSpec | None, picture: Picture) -> tuple[bool, Finding]:
+def _rollback_armed(rule: RuleRecord, table: RoutingTableSpec | None, picture: Picture) -> tuple[bool, Finding]:
     """Whether `kubectl rollback` would find replicas that serve."""
+    if table is not None and (waiting := _unstarted(rule.status.rollout, table)):
+        split = split_in_words({target.version: target.weight for target in table.targets})
+        words = f"`kubectl rollback {table.model}` rejects {waiting} before it gets traffic; {split} stays"
+        return True, Finding("NothingMoved", words)
     previous = _way_back(table) if table else []
     if table is None or not previous:
         return False, Finding("NothingPrevious", "there is no split to go back to")
@@ -121,6 +126,15 @@ def _rollback_armed(table: RoutingTableSpec | None, picture: Picture) -> tuple[b
     ends = [parse_moment(entry.until) for entry in still_warm(table.keep_warm, picture.now) if entry.version in names]
     until = f" until {min(ends):%Y-%m-%dT%H:%M:%SZ}" if ends else ""
     return True, Finding("PreviousWarm", f"`kubectl rollback {table.model}` returns to {words}, kept warm{until}")
+
+
+def _unstarted(rollout: RolloutStatus | None, table: RoutingTableSpec) -> str | None:
+    """The version of a rollout that has no traffic: a rollback takes its turn away, and leaves the split as it is."""
+    if rollout is None or rollout.outcome is not None or rollout.canary_digest is None:
+        return None
+    serving = {target.digest for target in table.targets if target.weight}
+    in_force = {target.version: target.weight for target in table.targets if target.weight}
+    return rollout.canary if in_force == rollout.start and rollout.canary_digest not in serving else None
 
 
 def _shrunk(table: RoutingTableSpec, previous: list[Target], picture: Picture) -> list[str]:
