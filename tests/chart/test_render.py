@@ -36,6 +36,7 @@ def test_lint_has_nothing_to_say(helm: Helm) -> None:
         pytest.param({"servingNamespaces": ["Shop"]}, "servingNamespaces", id="no valid namespace"),
         pytest.param({"engineToken": {"value": "short"}}, "engineToken/value", id="token too short"),
         pytest.param({"image": {"registry": "r.example/"}}, "image/registry", id="registry with a trailing slash"),
+        pytest.param({"spotNotice": {"file": "notice"}}, "spotNotice/file", id="notice without a folder"),
         pytest.param({"sre": {"subjects": [{"kind": "Robot", "name": "x"}]}}, "sre/subjects", id="unknown subject"),
     ],
 )
@@ -191,3 +192,17 @@ def test_gateways_share_replies_through_the_redis_that_is_named(helm: Helm, rend
     assert volumes["seal"]["secret"]["secretName"] == "seal"
     assert not select(named, "Service", "tidewheel-redis")
     assert not select(helm.render("--set=redis.embedded=true,redis.sealSecret=own"), "Secret", "tidewheel-reply-seal")
+
+
+def test_a_notice_that_is_a_file_is_followed_on_the_nodes_that_are_selected(helm: Helm, rendered: Objects) -> None:
+    assert not select(rendered, "DaemonSet")
+    objects = helm.render("--set=spotNotice.file=/var/run/spot/notice", "--set=spotNotice.nodeSelector.pool=spot")
+    (daemon,) = select(objects, "DaemonSet", "tidewheel-spot-notice")
+    pod = daemon["spec"]["template"]["spec"]
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    assert pod["nodeSelector"] == {"pool": "spot"}
+    assert volume["hostPath"]["path"] == "/var/run/spot"
+    assert container["args"] == ["--file=/notice/notice"]
+    assert container["volumeMounts"] == [{"name": "notice", "mountPath": "/notice", "readOnly": True}]
+    (role,) = [role for role in select(objects, "ClusterRole") if role["metadata"]["name"].endswith("spot-notice")]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]
