@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Self
 
+import urllib3
 from e2e.platform.installation import SERVING_NAMESPACE, Installation
 from e2e.platform.models import Model
 from kubernetes import client as official
@@ -24,9 +25,9 @@ class SplitHistory:
             official_config.new_client_from_config(str(installation.cluster.kubeconfig))
         )
         self._model = model
-        self._begun = threading.Event()
-        # It ends with the process, or with its next event after the block.
-        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._begun, self._over = threading.Event(), threading.Event()
+        # It ends with the cluster, or with its next event after the block.
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._watch = watch.Watch()
 
     def __enter__(self) -> Self:
@@ -35,7 +36,15 @@ class SplitHistory:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         self._watch.stop()
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except urllib3.exceptions.HTTPError:
+            if not self._over.is_set():
+                raise
 
     def _follow(self) -> None:
         stream = self._watch.stream(

@@ -113,6 +113,19 @@ def test_terminating_and_unready_endpoints_take_nothing_new() -> None:
     assert known.has_ready(KEY)
 
 
+def test_where_every_probe_fails_those_that_were_ready_are_asked_and_nobody_else() -> None:
+    """A busy kubelet once failed all probes of a version, and its share of traffic with them."""
+    known = fleet()
+    known.apply(snapshot(endpoint("a"), endpoint("b"), endpoint("new", ready=False)))
+    known.apply(snapshot(endpoint("a", ready=False), endpoint("b"), endpoint("new", ready=False)))
+    assert choose(known.replicas(KEY)) == "b"
+    known.apply(snapshot(endpoint("a", ready=False), endpoint("b", ready=False), endpoint("new", ready=False)))
+    assert not known.has_ready(KEY)
+    assert {choose(known.replicas(KEY), seed=seed) for seed in range(20)} == {"a", "b"}
+    known.apply(snapshot(endpoint("a", ready=False, terminating=True), endpoint("new", ready=False)))
+    assert choose(known.replicas(KEY)) is None
+
+
 def test_a_replica_keeps_its_load_while_its_address_changes_and_loses_it_with_its_uid() -> None:
     """sglang#30270: entries are keyed by uid, because addresses are used again."""
     known = fleet()

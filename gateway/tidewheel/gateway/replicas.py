@@ -29,6 +29,7 @@ class Replica:
         "elsewhere",
         "in_flight",
         "is_engine",
+        "lapsed",
         "pool",
         "pressed_until",
         "ready",
@@ -49,6 +50,7 @@ class Replica:
         self.tokens_in_flight = 0
         self.pool = pool
         self.ready = True
+        self.lapsed = False
         self.in_flight = 0
         self.pressed_until = 0.0
         self.suspended_until = 0.0
@@ -57,6 +59,16 @@ class Replica:
         self.elsewhere = 0  # requests that it had from others than this process when it reported
         self._failures = 0
         self._suspicion: Suspicion | None = None
+
+    def follow(self, endpoint: Endpoint) -> None:
+        """What Kubernetes says of it.
+
+        ``lapsed``: it was ready and stays, only its probe fails. A kubelet short of time does that to healthy replicas,
+        to all of them at once: where none is ready they are better than an error (Envoy's panic threshold).
+        """
+        known = self.ready or self.lapsed
+        self.ready = endpoint.ready and not endpoint.terminating
+        self.lapsed = known and not self.ready and not endpoint.terminating
 
     @contextmanager
     def occupied(self, *, now: float, probe_seconds: float, tokens: int = 0) -> Iterator[None]:
@@ -169,15 +181,16 @@ class Fleet:
             if replica is None:
                 born = time.monotonic() if joining else -math.inf
                 replica = known[uid] = Replica(uid, self._make_pool(endpoint.host, endpoint.port), born=born)
+                replica.ready = False
             elif replica.pool.address != (endpoint.host, endpoint.port):
                 replica.pool.close()
                 replica.pool = self._make_pool(endpoint.host, endpoint.port)
-            replica.ready = endpoint.ready and not endpoint.terminating
+            replica.follow(endpoint)
 
     @staticmethod
     def _drop(replicas: Iterable[Replica]) -> None:
         for replica in replicas:
-            replica.ready = False
+            replica.ready = replica.lapsed = False
             replica.pool.close()
 
     def replicas(self, key: VersionKey) -> list[Replica]:

@@ -22,9 +22,10 @@ class Placement:
     def pick(
         self, replicas: Sequence[Replica], *, prefix: Prefix | None, cost: float, tried: frozenset[str] = frozenset()
     ) -> Replica | None:
-        """A ready replica that was not tried yet, those in trouble last."""
+        """A ready replica that was not tried yet, those in trouble last; where none is ready, one that was until now."""
         now = self._clock()
-        ready = [replica for replica in replicas if replica.ready and replica.uid not in tried]
+        untried = [replica for replica in replicas if replica.uid not in tried]
+        ready = [replica for replica in untried if replica.ready] or [replica for replica in untried if replica.lapsed]
         if not ready:
             return None
         least = min(replica.hindrance(now) for replica in ready)
