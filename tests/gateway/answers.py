@@ -57,11 +57,21 @@ def hear(*reads: bytes, hang_up: bool = True, reset: bool = False) -> tuple[Reco
     connection.connection_made(transport)  # type: ignore[arg-type]
     connection.send([b"GET / HTTP/1.1\r\n\r\n"], recorder)
     for read in reads:
-        if read and not transport.closed:
-            connection.data_received(read)
+        position = 0
+        while position < len(read) and not transport.closed:
+            position += receive(connection, read[position:])
     if hang_up:
         connection.connection_lost(ConnectionResetError() if reset else None)
     return recorder, connection
+
+
+def receive(connection: UpstreamConnection, data: bytes) -> int:
+    """One read of as much as the connection takes at once: how much that was."""
+    buffer = connection.get_buffer(-1)
+    size = min(len(buffer), len(data))
+    buffer[:size] = data[:size]
+    connection.buffer_updated(size)
+    return size
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -33,6 +33,7 @@ from tidewheel.gateway.server import App, ClientConnection
 from tidewheel.gateway.settings import Settings
 from tidewheel.gateway.snapshot import Snapshot
 from tidewheel.gateway.tracing import tracing_of
+from tidewheel.gateway.turns import Turns
 from tidewheel.gateway.upstream import Pool
 from tidewheel.gateway.work import Surroundings
 
@@ -117,8 +118,9 @@ class DataPlane:
     """What serves clients in this process."""
 
     def __init__(self, settings: Settings, *, authorization: Callable[[], bytes | None]) -> None:
+        turns = Turns()
         fleet = Fleet(
-            lambda host, port: Pool(host, port, settings=settings),
+            lambda host, port: Pool(host, port, settings=settings, turns=turns),
             lambda: RetryBudget(ratio=settings.retry_ratio, burst=settings.retry_burst),
         )
         self._settings = settings
@@ -156,7 +158,7 @@ class DataPlane:
             self.book.share(self._shared)
         self._sharing: asyncio.Task[None] | None = None
         self._tracing = tracing_of(settings)
-        self._regions = regions_of(settings, wall=time.time)
+        self._regions = regions_of(settings, wall=time.time, turns=turns)
         if self._regions is not None:
             self._regions.on_heard = lambda region, heard: self.metrics.regions.up.labels(region).set(heard)
         self._hearing: asyncio.Task[None] | None = None

@@ -16,6 +16,7 @@ import httptools
 
 from tidewheel.gateway.patience import patience
 from tidewheel.gateway.settings import Settings
+from tidewheel.gateway.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -58,26 +59,32 @@ class Listener(Protocol):
         """All that one read brought was handed over."""
 
 
-class UpstreamConnection(asyncio.Protocol):
-    """One TCP connection to a replica."""
+class UpstreamConnection(asyncio.BufferedProtocol):
+    """One TCP connection to a replica. What it reads beyond the budget of a turn is ``_held`` until it has one."""
 
     __slots__ = (
         "_body_until_close",
         "_head_bytes",
         "_headers",
+        "_held",
         "_idle_timer",
+        "_is_paused",
         "_listener",
         "_parser",
         "_pool",
         "_received",
         "_status",
         "_transport",
+        "_turns",
         "reusable",
         "reused",
     )
 
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
+        self._turns = pool.turns
+        self._held = b""
+        self._is_paused = False
         self._transport: asyncio.Transport | None = None
         self._listener: Listener | None = None
         self._parser: httptools.HttpResponseParser | None = None
@@ -97,7 +104,7 @@ class UpstreamConnection(asyncio.Protocol):
         assert self._transport is not None
         self._listener = listener
         self._parser = httptools.HttpResponseParser(self)
-        self._received = self._body_until_close = self.reusable = False
+        self._received = self._body_until_close = self.reusable = self._is_paused = False
         self._head_bytes = self._status = 0
         if self._transport.is_closing():
             self._break("the replica closed the connection")  # between connecting and now; nobody will say it again
@@ -106,11 +113,19 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Stop reading: the client takes nothing."""
+        self._is_paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
+        self._is_paused = False
+        if self._held:
+            self._turns.wait(self)
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -118,6 +133,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Give the connection back: into the pool when its answer was complete, else closed at once."""
         self._listener = None
         if self.reusable and self._transport is not None and not self._transport.is_closing():
+            self.resume()  # its last read may have been too much for the client
             self._pool.put(self)
         else:
             self.abort()
@@ -125,6 +141,7 @@ class UpstreamConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close now; the replica sees it at once and frees the slot."""
         self._listener = None
+        self._held = b""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self._transport is not None:
@@ -146,7 +163,18 @@ class UpstreamConnection(asyncio.Protocol):
             self._idle_timer.cancel()
             self._idle_timer = None
 
-    # asyncio.Protocol.
+    def take_turn(self) -> int:
+        """Handle what was held back, and read on."""
+        if self._is_paused:
+            return 0  # it waits for its client first
+        held, self._held = self._held, b""
+        if held:
+            self._take(held)
+        if not self._is_paused:
+            self._read_on()
+        return len(held)
+
+    # asyncio.BufferedProtocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket so that a silent peer is noticed."""
@@ -165,8 +193,26 @@ class UpstreamConnection(asyncio.Protocol):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(self._pool.user_timeout * 1000))
 
-    def data_received(self, data: bytes) -> None:
-        """Parse one read."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into: one for all, as each read is handled or copied before the next."""
+        return self._turns.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """One read. A beginning is never held back: it is one read of each reply, and somebody waits for it."""
+        turns = self._turns
+        data = turns.buffer[:nbytes]
+        if turns.left <= 0 and self._status and self._listener is not None:
+            assert self._transport is not None
+            self._held = bytes(data)
+            self._transport.pause_reading()
+            turns.wait(self)
+            return
+        turns.left -= nbytes
+        if turns.left <= 0:
+            turns.renew_soon()
+        self._take(data)
+
+    def _take(self, data: bytes | memoryview) -> None:
         listener = self._listener
         if listener is None or self._parser is None:
             self.abort()  # bytes that nobody asked for
@@ -193,6 +239,9 @@ class UpstreamConnection(asyncio.Protocol):
         """Tell the listener, if its answer is not complete."""
         self._pool.forget(self)
         self.wake()
+        if self._held:
+            held, self._held = self._held, b""
+            self._take(held)
         if self._body_until_close and exc is None and self._listener is not None:
             listener, self._listener = self._listener, None
             listener.on_end()
@@ -255,10 +304,12 @@ def _is_framed(status: int, headers: Headers) -> bool:
 class Pool:
     """Idle connections to one replica's address, newest first."""
 
-    __slots__ = ("_closed", "_connections", "_idle", "_settings", "address")
+    __slots__ = ("_closed", "_connections", "_idle", "_settings", "address", "turns")
 
-    def __init__(self, host: str, port: int, *, settings: Settings) -> None:
+    def __init__(self, host: str, port: int, *, settings: Settings, turns: Turns | None = None) -> None:
+        """All pools of a loop share its ``turns``."""
         self.address = (host, port)
+        self.turns = Turns() if turns is None else turns
         self._settings = settings
         self._idle: deque[UpstreamConnection] = deque()
         self._closed = False

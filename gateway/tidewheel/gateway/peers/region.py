@@ -13,6 +13,7 @@ from tidewheel.gateway.placement.reports import fetch
 from tidewheel.gateway.placement.spill import Offer
 from tidewheel.gateway.replicas import Replica
 from tidewheel.gateway.settings import Settings
+from tidewheel.gateway.turns import Turns
 from tidewheel.gateway.upstream import BrokenError, Pool, UnreachableError
 
 _log = logging.getLogger(__name__)
@@ -120,12 +121,12 @@ class Regions:
             await asyncio.sleep(settings.peer_poll_seconds)
 
 
-def regions_of(settings: Settings, *, wall: Callable[[], float]) -> Regions | None:
+def regions_of(settings: Settings, *, wall: Callable[[], float], turns: Turns | None = None) -> Regions | None:
     """None where neither peers nor a key are set. Raises PeerError, PeerKeyError or OSError."""
     if settings.peer_key_file is None:
         if settings.peers:
             raise PeerError("--peers needs --peer-key-file: requests that go to a peer are signed")
         return None
     signer = Signer.from_file(settings.peer_key_file)
-    peers = parse_peers(settings.peers, lambda host, port: Pool(host, port, settings=settings))
+    peers = parse_peers(settings.peers, lambda host, port: Pool(host, port, settings=settings, turns=turns))
     return Regions(settings, signer, own=settings.region, peers=peers, wall=wall)
