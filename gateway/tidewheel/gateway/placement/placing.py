@@ -22,7 +22,7 @@ class Placement:
     def pick(
         self, replicas: Sequence[Replica], *, prefix: Prefix | None, cost: float, tried: frozenset[str] = frozenset()
     ) -> Replica | None:
-        """A ready replica that was not tried yet, those in trouble last; where none is ready, one that was until now."""
+        """A ready replica that was not tried yet, those in trouble last; where none is ready, one that was."""
         now = self._clock()
         untried = [replica for replica in replicas if replica.uid not in tried]
         ready = [replica for replica in untried if replica.ready] or [replica for replica in untried if replica.lapsed]
