@@ -25,6 +25,7 @@ from tidewheel.engine.service import Dispatcher, Service
 from tidewheel.engine.settings import Settings
 from tidewheel.engine.simulated import StepTime, simulated_runner
 from tidewheel.engine.tokenizer import ModelTokenizer
+from tidewheel.engine.tracing import tracing_of
 
 MODEL = "demo"
 SETTINGS = Settings(model=MODEL, runner="simulated", kv_memory=64 << 20, max_model_len=512, prefix_seed="test")
@@ -111,7 +112,7 @@ async def serving(
     )
     service = Service(
         engine=engine, tokenizer=tokenizer or simulated_text, settings=settings, metrics=metrics,
-        model_names=[MODEL], faults=parsed,
+        model_names=[MODEL], faults=parsed, tracing=tracing_of(settings, model=MODEL),
     )  # fmt: skip
     app = create_app(service, tokens=None if token is None else lambda: (token,), version="test")
     config = uvicorn.Config(

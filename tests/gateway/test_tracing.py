@@ -2,17 +2,13 @@
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.collector import Collector, attributes, running_collector
 from tests.gateway.conftest import StartGateway, StartUpstream
 from tests.gateway.replies.engines import TokenEngine
 from tests.gateway.wire import ask
-from tests.http_servers import QuietHandler, http_server
 from tests.waiting import eventually
 
 from tidewheel.gateway.settings import Settings
@@ -26,49 +22,10 @@ BODY = {"model": "chat", "messages": [{"role": "user", "content": SECRET}], "str
 ME = f"authorization: Bearer {KEY}"
 
 
-@dataclass
-class Collector:
-    """Takes spans as an OpenTelemetry collector does."""
-
-    url: str = ""
-    raw: bytes = b""
-    spans: list[Any] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def take(self, body: bytes) -> None:
-        request = ExportTraceServiceRequest.FromString(body)
-        with self.lock:
-            self.raw += body
-            self.spans += [
-                span for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans
-            ]
-
-    def named(self, name: str) -> list[Any]:
-        return [span for span in self.spans if span.name == name]
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    found = Collector()
-
-    class Handler(QuietHandler):
-        def do_POST(self) -> None:
-            import gzip
-
-            body = self.rfile.read(int(self.headers["content-length"]))
-            found.take(gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body)
-            self.send_response(200)
-            self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-    with http_server(Handler) as url:
-        found.url = f"{url}/v1/traces"
+    with running_collector() as found:
         yield found
-
-
-def attributes(span: Any) -> dict[str, Any]:
-    return {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
 
 
 async def test_a_trace_goes_from_the_client_through_the_gateway_to_the_engine(

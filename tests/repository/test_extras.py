@@ -16,7 +16,7 @@ PROGRAMS = {
     "engine": ["engine_image"],
     "cli": ["crds", "clients", "rollout", "autoscaler", "cli"],
 }
-BESIDE = {"gateway": ["tracing"]}
+BESIDE = {"gateway": ["tracing"], "engine": ["tracing"]}
 """Extras that the image of a program installs as well: loaded only where a setting asks for them."""
 ONLY_OF = {ROOT / "clients/tidewheel/clients/prometheus.py": "operator"}
 """Parts of what programs share that one of them alone imports."""

@@ -20,6 +20,7 @@ from tidewheel.engine.openai import ChatDialect, CompletionDialect, Envelope
 from tidewheel.engine.responses import ReplyResponse, error_response
 from tidewheel.engine.schema import ChatBody, CompletionBody, GenerationBody, parse
 from tidewheel.engine.service import Service
+from tidewheel.engine.tracing import trace_parent
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ def _add_generation_routes(app: FastAPI, service: Service, *, fingerprint: str) 
         body = parse(ChatBody, await _read_body(request, service))
         _check_model(body.model, service)
         reply = await service.open_chat(body, **_origin(request, service))
+        reply.parent = trace_parent(request.headers)
         dialect = ChatDialect(envelope(body, "chatcmpl"), service.tokenizer.token_bytes)
         return ReplyResponse(service, reply, dialect, stream=body.stream, includes_usage=body.includes_usage)
 
@@ -61,6 +63,7 @@ def _add_generation_routes(app: FastAPI, service: Service, *, fingerprint: str) 
         body = parse(CompletionBody, await _read_body(request, service))
         _check_model(body.model, service)
         reply = await service.open_completion(body, **_origin(request, service))
+        reply.parent = trace_parent(request.headers)
         dialect = CompletionDialect(envelope(body, "cmpl"), service.tokenizer.token_bytes, echoes=body.echo is True)
         return ReplyResponse(service, reply, dialect, stream=body.stream, includes_usage=body.includes_usage)
 

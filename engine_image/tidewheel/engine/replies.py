@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ class Reply:
 
     abort: Callable[[Request, FinishReason], None]
     choices: list[Choice] = field(default_factory=list)
+    parent: Mapping[str, str] = field(default_factory=dict)  # headers that say which trace it belongs to
     _inbox: list[Output] = field(default_factory=list)
     _interruption: RequestError | None = None
     _waiter: asyncio.Future[None] | None = None

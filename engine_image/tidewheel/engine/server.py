@@ -21,6 +21,7 @@ from tidewheel.engine.metrics import Metrics
 from tidewheel.engine.service import Dispatcher, Service
 from tidewheel.engine.settings import DEFAULT_TERMINATION_LOG, Settings
 from tidewheel.engine.token_file import TokenFile
+from tidewheel.engine.tracing import tracing_of
 
 
 def package_version() -> str:
@@ -46,15 +47,21 @@ async def serve(settings: Settings) -> int:
             deliver=Dispatcher(asyncio.get_running_loop(), metrics.on_outputs),
             on_step=lambda step, seconds: metrics.on_step(step, scheduler),
         )
+        tracing = tracing_of(settings, model=names[0])
         service = Service(
-            engine=engine, tokenizer=tokenizer, settings=settings, metrics=metrics, model_names=names, faults=faults
-        )
+            engine=engine, tokenizer=tokenizer, settings=settings, metrics=metrics, model_names=names, faults=faults,
+            tracing=tracing,
+        )  # fmt: skip
         app = create_app(service, tokens=tokens, version=package_version())
         config = uvicorn.Config(
             app, loop="uvloop", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False,
             timeout_keep_alive=int(settings.keep_alive), timeout_graceful_shutdown=5, server_header=False,
         )  # fmt: skip
-        return await Lifecycle(service, EngineServer(config), listener).run()
+        try:
+            return await Lifecycle(service, EngineServer(config), listener).run()
+        finally:
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
 
 def bind(settings: Settings) -> socket.socket:

@@ -31,6 +31,7 @@ from tidewheel.engine.text import TextStream
 from tidewheel.engine.tokenizer import ModelTokenizer
 from tidewheel.engine.tool_parser import ToolParser
 from tidewheel.engine.tools import ToolUse
+from tidewheel.engine.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Service:
         metrics: Metrics,
         model_names: Sequence[str],
         faults: Faults | None = None,
+        tracing: Tracing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine = engine
@@ -59,6 +61,7 @@ class Service:
         self.is_draining = False
         self.refuses_work = False
         self._faults = faults or Faults()
+        self._tracing = tracing
         self._error_share = 0.0
         self._clock = clock
         self._next_id = 0
@@ -144,13 +147,15 @@ class Service:
         """Ends whatever is left of a reply. Called exactly once, by whoever opened it."""
         finished = reply.is_finished
         reply.close()
-        label = self._open.pop(reply, "")
+        label, now = self._open.pop(reply, ""), self._clock()
+        if self._tracing is not None and reply.parent:
+            self._tracing.record(reply, label=label, finished=finished, now=now)
         fields = {
             "request_id": label,
             "prompt_tokens": reply.num_prompt_tokens,
             "cached_tokens": reply.num_cached_tokens,
             "output_tokens": reply.num_output_tokens,
-            "seconds": round(self._clock() - reply.requests[0].arrived_at, 4),
+            "seconds": round(now - reply.requests[0].arrived_at, 4),
         }
         logger.info("reply finished" if finished else "reply ended early", extra=fields)
 

@@ -54,6 +54,9 @@ class Settings:
     keep_alive: float = 75.0
     write_timeout: float = 60.0
     max_body_bytes: int = 16 << 20
+    trace_endpoint: str = ""
+    trace_timeout: float = 10.0
+    trace_flush_seconds: float = 5.0
     termination_log: str = DEFAULT_TERMINATION_LOG
     log_level: str = "info"
     step_time: str = "5,0.02,0.05"
@@ -164,6 +167,11 @@ def _add_lifecycle(parser: argparse.ArgumentParser) -> None:
     add("--keep-alive", type=_seconds, help="seconds an idle connection stays open")
     add("--write-timeout", type=_seconds, help="seconds after which a client that reads nothing is cut off")
     add("--max-body-bytes", type=_positive)
+    add(
+        "--trace-endpoint", metavar="URL", help="OTLP/HTTP address of a collector, e.g. http://collector:4318/v1/traces"
+    )
+    add("--trace-timeout", type=_seconds, help="seconds in which the collector must take spans, or they are dropped")
+    add("--trace-flush-seconds", type=_seconds, help="spans of this time are sent together")
     add("--termination-log", help="file that gets the last words of a failed start")
     add("--log-level", choices=("debug", "info", "warning", "error"))
 
