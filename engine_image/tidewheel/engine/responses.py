@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
 
 import orjson
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from tidewheel.engine.errors import GenerationError, RequestError
 from tidewheel.engine.openai import DONE, Dialect, Folded, sse
@@ -91,12 +93,25 @@ class ReplyResponse(Response):
         except RequestError as error:
             await error_response(error)(scope, receive, send)
             return
-        await send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM})
+        limit = WriteLimit(send, seconds=self._service.settings.write_timeout)
+        try:
+            async with limit:
+                await limit.send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM})
+                await self._send_events(first, deltas, scope, limit)
+        except TimeoutError:
+            if not limit.expired:
+                raise
+            logger.warning("a client read nothing for too long and was cut off", extra={"seconds": limit.seconds})
+            raise ClientGoneError("The client does not read.") from None
+
+    async def _send_events(
+        self, first: list[Delta], deltas: AsyncIterator[list[Delta]], scope: Scope, limit: WriteLimit
+    ) -> None:
         chunk = self._dialect.chunk
-        await self._write(send, self._dialect.opening(self._reply) + b"".join(map(chunk, first)))
+        await limit.send_part(self._dialect.opening(self._reply) + b"".join(map(chunk, first)))
         try:
             async for batch in deltas:
-                await self._write(send, b"".join(map(chunk, batch)))
+                await limit.send_part(b"".join(map(chunk, batch)))
             ending = self._dialect.usage_chunk(self._reply) if self._includes_usage else b""
         except ClientGoneError:
             raise
@@ -105,16 +120,54 @@ class ReplyResponse(Response):
         except Exception:
             logger.exception("a reply failed", extra={"request_id": scope.get("request_id")})
             ending = sse(GenerationError("The engine failed while it wrote this reply.").body())
-        await send({"type": "http.response.body", "body": ending + DONE, "more_body": False})
+        await limit.send({"type": "http.response.body", "body": ending + DONE, "more_body": False})
 
-    async def _write(self, send: Send, data: bytes) -> None:
-        """Waits while the client's buffers are full, but not for ever: its slot could serve somebody who reads."""
-        if not data:
-            return
-        limit = self._service.settings.write_timeout
-        try:
-            async with asyncio.timeout(limit):
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        except TimeoutError:
-            logger.warning("a client read nothing for too long and was cut off", extra={"seconds": limit})
-            raise ClientGoneError("The client does not read.") from None
+
+class WriteLimit:
+    """Sends while its block runs; raises TimeoutError where one send waits longer than ``seconds`` for the client.
+
+    A client whose buffers are full may be waited for, but not for ever: its slot could serve somebody who reads. One
+    timer looks after all writes of a reply, as one for each would cost more than most of them.
+    """
+
+    def __init__(self, send: Send, *, seconds: float) -> None:
+        self.seconds = seconds
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._timeout = asyncio.timeout(None)
+        self._sending_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def expired(self) -> bool:
+        return self._timeout.expired()
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        self._look()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._timeout.__aexit__(kind, error, trace)
+
+    async def send(self, message: Message) -> None:
+        self._sending_since = self._loop.time()
+        await self._send(message)
+        self._sending_since = None
+
+    async def send_part(self, data: bytes) -> None:
+        """A part of the body, if there is any."""
+        if data:
+            await self.send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = (now if self._sending_since is None else self._sending_since) + self.seconds
+        if due > now:
+            self._timer = self._loop.call_at(due, self._look)
+        else:
+            self._timeout.reschedule(now)
