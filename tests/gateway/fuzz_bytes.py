@@ -118,7 +118,7 @@ def split(reads: list[bytes]) -> tuple[list[bytes], bytes | None]:
             events += splitter.feed(read)
     except EventTooLongError:
         return events, None
-    return events, splitter.rest()
+    return events, splitter.pending
 
 
 def seeds() -> Iterator[bytes]:

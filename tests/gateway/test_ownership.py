@@ -45,8 +45,8 @@ class Sink:
         self.written = b""
         self.closed = False
 
-    def write(self, pieces: list[bytes]) -> None:
-        self.written += b"".join(pieces)
+    def write(self, data: bytes) -> None:
+        self.written += data
 
     def answered(self, *, close: bool) -> None:
         self.closed = close

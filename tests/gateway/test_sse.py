@@ -38,8 +38,8 @@ def split(*reads: bytes) -> tuple[list[bytes], bytes]:
     splitter, events = EventSplitter(1000), list[bytes]()
     for read in reads:
         events += splitter.feed(read)
-    assert b"".join(events) + splitter.rest() == b"".join(reads)  # byte for byte
-    return [data for event in events if (data := event_data(event)) is not None], splitter.rest()
+    assert b"".join(events) + splitter.pending == b"".join(reads)  # byte for byte
+    return [data for event in events if (data := event_data(event)) is not None], splitter.pending
 
 
 @pytest.mark.parametrize("name", STREAMS)

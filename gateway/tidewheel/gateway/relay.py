@@ -6,7 +6,6 @@ is held until it is complete, so that a reply cut short becomes a typed error in
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from tidewheel.gateway.observation import InvalidReplyError, ReplyObserver
 from tidewheel.gateway.replies.reading import EngineLeavesError, Reader
@@ -88,6 +87,11 @@ class Answer:
                 self._fail(InvalidReplyError(f"the reply is longer than {self._max_body} bytes"))
             return
         now = self._loop.time()
+        if not self._splitter.pending:
+            ordinary = self._reader.ordinary(data, now=now)
+            if ordinary is not None:
+                self._emissions.append(ordinary)
+                return
         try:
             for event in self._splitter.feed(data):
                 self._emissions += self._reader.read(event, now=now)
@@ -133,7 +137,7 @@ class Answer:
         self._fail(SilenceError(message))
 
     def _take_unterminated(self) -> None:
-        rest: Any = self._splitter.rest()
+        rest = self._splitter.pending
         if not rest.strip():
             return
         try:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final, Protocol, cast
 
@@ -57,7 +57,7 @@ class Responder:
         self._chunked = request.chunked_replies
         self._keep_alive = request.keep_alive
         self._bodiless = request.method == "HEAD"
-        self._pending: list[bytes] = []
+        self._pending = b""
         self.also: HeaderList = ()  # headers of whatever the answer will be
         self.status: int | None = None
         self.started = False
@@ -71,7 +71,7 @@ class Responder:
         keep = self._keep_alive and not self._connection.draining
         head = _head(status, [*headers, *self.also, ("content-length", str(len(body)))], close=not keep)
         self._begin(status)
-        self._connection.write([head] if self._bodiless else [head, body])
+        self._connection.write(head if self._bodiless else head + body)
         self._finish(close=not keep)
 
     def send_error(self, error: GatewayError, headers: HeaderList = ()) -> None:
@@ -84,26 +84,24 @@ class Responder:
         self._begin(status)
         self._keep_alive = self._keep_alive and self._chunked and not self._connection.draining
         framing = [("transfer-encoding", "chunked")] if self._chunked else []
-        self._pending = [_head(status, [*headers, *self.also, *framing], close=not self._keep_alive)]
+        self._pending = _head(status, [*headers, *self.also, *framing], close=not self._keep_alive)
 
-    def write(self, pieces: Iterable[bytes]) -> None:
+    def write(self, pieces: Sequence[bytes]) -> None:
         """Send pieces as one chunk, in one write."""
-        body = [piece for piece in pieces if piece]  # an empty chunk would be the end
-        if not body:
-            return
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if not data:
+            return  # an empty chunk would be the end
         if self._chunked:
-            self._pending.append(b"%x\r\n" % sum(map(len, body)))
-            body.append(b"\r\n")
-        pending, self._pending = self._pending, []
-        self._connection.write(pending + body)
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._pending:
+            data, self._pending = self._pending + data, b""
+        self._connection.write(data)
 
     def end(self, *, close: bool = False) -> None:
         """The answer is complete; ``close`` ends the connection too."""
-        if self._chunked:
-            self._pending.append(b"0\r\n\r\n")
-        if self._pending:
-            pending, self._pending = self._pending, []
-            self._connection.write(pending)
+        rest, self._pending = self._pending + (b"0\r\n\r\n" if self._chunked else b""), b""
+        if rest:
+            self._connection.write(rest)
         self._finish(close=close or not self._keep_alive)
 
     def abort(self) -> None:
@@ -229,10 +227,10 @@ class ClientConnection(asyncio.Protocol):
 
     # What a Responder calls.
 
-    def write(self, pieces: list[bytes]) -> None:
-        """One write for all pieces."""
+    def write(self, data: bytes) -> None:
+        """Bytes of the present answer."""
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(pieces)
+            self._transport.write(data)
 
     def answered(self, *, close: bool) -> None:
         """The present request has its answer."""

@@ -20,35 +20,36 @@ class EventSplitter:
     """Cuts a byte stream into whole events, exactly: what it returns, and the rest, are what it was fed.
 
     A CR that ends an event ends it at once, although its LF may still come; that LF then goes before the next event,
-    where it means nothing.
+    where it means nothing. ``pending`` is what came after the last whole event.
     """
 
-    __slots__ = ("_buffer", "_max_bytes")
+    __slots__ = ("_max_bytes", "pending")
 
     def __init__(self, max_bytes: int) -> None:
-        self._buffer = b""
+        self.pending = b""
         self._max_bytes = max_bytes
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that are complete now. Raises EventTooLongError."""
-        if self._buffer:
-            data = self._buffer + data
+        if self.pending:
+            data = self.pending + data
         elif data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
             return [data]  # one token at a time is the usual case
         if b"\r" in data:
             ends = [0, *(match.end() for match in _BLANK_LINE.finditer(data))]
             events = [data[start:end] for start, end in pairwise(ends)]
-            self._buffer = data[ends[-1] :]
+            self.pending = data[ends[-1] :]
         else:
-            *whole, self._buffer = data.split(b"\n\n")
+            *whole, self.pending = data.split(b"\n\n")
             events = [part + b"\n\n" for part in whole]
-        if len(self._buffer) > self._max_bytes:
+        if len(self.pending) > self._max_bytes:
             raise EventTooLongError(f"an event is longer than {self._max_bytes} bytes")
         return events
 
-    def rest(self) -> bytes:
-        """What came after the last whole event."""
-        return self._buffer
+
+def _lines(event: bytes) -> list[bytes]:
+    """Without the LF of a CRLF whose CR ended the event before, and without the mark that a text may begin with."""
+    return _LINE_END.split(event.removeprefix(b"\n").removeprefix(_BOM))
 
 
 def event_data(event: bytes) -> bytes | None:
@@ -56,7 +57,7 @@ def event_data(event: bytes) -> bytes | None:
     if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
         return event[6:-2]
     lines: list[bytes] = []
-    for line in _LINE_END.split(event.removeprefix(_BOM)):
+    for line in _lines(event):
         name, _, value = line.partition(b":")
         if name == b"data":
             lines.append(value.removeprefix(b" "))
@@ -66,7 +67,7 @@ def event_data(event: bytes) -> bytes | None:
 def event_name(event: bytes) -> bytes:
     """The value of the event's last ``event`` field; empty when it has none."""
     found = b""
-    for line in _LINE_END.split(event.removeprefix(_BOM)):
+    for line in _lines(event):
         name, _, value = line.partition(b":")
         if name == b"event":
             found = value.removeprefix(b" ")

@@ -108,16 +108,15 @@ async def test_a_reply_that_cannot_be_resumed_is_given_up_when_its_listener_goes
 @pytest.mark.parametrize("held", [False, True])
 def test_only_tokens_whose_text_is_shown_are_settled(held: bool) -> None:
     log = TokenLog(keeps_text=False)
-    log.append(Emission(b"data: a\n\n", [1, 2]))
-    log.append(Emission(b"data: b\n\n", [3], held))
+    log.append([Emission(b"data: a\n\n", [1, 2])])
+    log.append([Emission(b"data: b\n\n", [3], held)])
     assert log.settled == (2 if held else 3)
-    log.append(Emission(b"data: c\n\n", [4]))
+    log.append([Emission(b"data: c\n\n", [4])])
     assert log.settled == 4
 
 
 def test_events_can_lose_their_numbers_and_nothing_else() -> None:
     log = TokenLog(keeps_text=True)
     events = [Emission(b"event: x\ndata: {}\n\n"), Emission(DONE)]
-    for event in events:
-        log.append(event)
+    log.append(events)
     assert unnumbered(log.since(0)) == b"".join(event.event for event in events)

@@ -5,16 +5,16 @@ rest stays as the engine wrote it: in JSON the text ``,"token_ids":[`` cannot oc
 would be escaped.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 
-from tidewheel.gateway.sse import event_name
+from tidewheel.gateway.sse import event_data, event_name
 
-_IDS: Final = b',"token_ids":['
-_PROMPT_IDS: Final = b',"prompt_token_ids":['
-_HELD: Final = b',"text_held":true'
+IDS: Final = b',"token_ids":['
+_UNASKED: Final = re.compile(rb',"(?:prompt_)?token_ids":\[[0-9,]*\]|,"text_held":true')
 _COMMON: Final = ("id", "object", "created", "model", "system_fingerprint")
 
 
@@ -30,21 +30,16 @@ def plain_event(event: bytes, data: bytes) -> bytes:
 
 def without_token_ids(event: bytes) -> bytes:
     """The event without what only the gateway asked for."""
-    event = _cut_list(_cut_list(event, _IDS), _PROMPT_IDS).replace(_HELD, b"")
-    if b'token_ids"' not in event:
-        return event
+    cut = _UNASKED.sub(b"", event)
+    if b'token_ids"' not in cut:
+        return cut
     # Written in another way than ours, or words of the model that look like it.
-    parsed = orjson.loads(event[6:-2])
+    parsed = orjson.loads(event_data(event) or b"{}")
     for part in (parsed, *_choices(parsed)):
         for name in ("token_ids", "prompt_token_ids", "text_held"):
             part.pop(name, None)
-    return b"data: " + orjson.dumps(parsed) + b"\n\n"
-
-
-def _cut_list(event: bytes, name: bytes) -> bytes:
-    while (start := event.find(name)) >= 0:
-        event = event[:start] + event[event.index(b"]", start) + 1 :]
-    return event
+    said = event_name(event)
+    return (b"event: %b\n" % said if said else b"") + b"data: %b\n\n" % orjson.dumps(parsed)
 
 
 def text_choice(parsed: dict[str, Any]) -> dict[str, Any] | None:

@@ -87,7 +87,8 @@ class Listener:
     def finish(self, *, close: bool) -> None:
         """End after the last event."""
         if not self._responder.finished:
-            self._start()
+            if not self._responder.started:
+                self._start()
             self._responder.end(close=close)
 
     def answer(self, status: int, body: bytes, headers: HeaderList) -> None:
@@ -105,11 +106,12 @@ class Listener:
             self._responder.abort()
 
     def _write(self, pieces: Sequence[bytes]) -> None:
-        if self._responder.finished:
+        responder = self._responder
+        if responder.finished:
             return
-        self._start()
-        self._responder.write(pieces)
+        if not responder.started:
+            self._start()
+        responder.write(pieces)
 
     def _start(self) -> None:
-        if not self._responder.started:
-            self._responder.start(200, [*STREAM_HEADERS, *self.headers()])
+        self._responder.start(200, [*STREAM_HEADERS, *self.headers()])

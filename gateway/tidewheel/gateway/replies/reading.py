@@ -17,10 +17,12 @@ from tidewheel.gateway.replies.chunks import (
     without_token_ids,
 )
 from tidewheel.gateway.replies.continued import Rewriter
+from tidewheel.gateway.replies.shapes import Shape
 from tidewheel.gateway.replies.tokenlog import Emission, TokenLog
 from tidewheel.gateway.sse import event_data
 
 _LEAVING = frozenset({"shutting_down", "engine_dead"})
+_LESSONS = 8  # events of a reply that a shape is looked for in, so that strange ones do not cost twice for ever
 
 
 class EngineLeavesError(Exception):
@@ -32,10 +34,10 @@ class Reader:
 
     ``asked`` says that the client wants token ids itself; of a peer's gateway (``is_peer``) any error means that this
     region carries on. A ``rewriter`` turns events of a continuation into the form
-    in which the reply began.
+    in which the reply began. Ordinary events have a ``_shape``, once it is learnt.
     """
 
-    __slots__ = ("_asked", "_is_peer", "_log", "_observer", "_rewriter", "_waiting")
+    __slots__ = ("_asked", "_is_peer", "_lessons", "_log", "_observer", "_rewriter", "_shape", "_waiting")
 
     def __init__(
         self, log: TokenLog, observer: ReplyObserver, *, asked: bool, rewriter: Rewriter | None, is_peer: bool = False
@@ -46,6 +48,18 @@ class Reader:
         self._asked = asked
         self._rewriter = rewriter
         self._waiting: list[int] = []
+        self._shape: Shape | None = None
+        self._lessons = _LESSONS
+
+    def ordinary(self, event: bytes, *, now: float) -> Emission | None:
+        """What ``read`` makes of an event that differs from one before only in its text and token; None for others."""
+        if self._shape is None or self._waiting:
+            return None
+        emission = self._shape.read(event)
+        if emission is not None:
+            self._observer.note_token(now)
+            self._observer.shown_tokens += len(emission.ids)
+        return emission
 
     def read(self, event: bytes, *, now: float) -> list[Emission]:
         """Raises InvalidReplyError for what is no event of such a stream, EngineLeavesError."""
@@ -59,7 +73,11 @@ class Reader:
         if self._rewriter is None and self._log.opening is not None:
             choice = text_choice(parsed)
             if choice is not None:
-                return [self._text(choice, plain_event(event, data), now=now)]
+                plain = plain_event(event, data)
+                if self._lessons:
+                    self._lessons -= 1
+                    self._shape = Shape.of(plain, parsed, asked=self._asked) or self._shape
+                return [self._text(choice, plain, now=now)]
         _refuse_leaving(parsed, whatever=self._is_peer)
         if self._rewriter is not None:
             return self._rewritten(parsed, now=now)

@@ -116,11 +116,14 @@ class Reply:
         if not self._numbered:
             self._show_unnumbered(emissions)
             return
-        frames = [self.log.append(emission) for emission in emissions]
+        frames = self.log.append(emissions)
         if self._journal is not None:
             self._journal.append(list(zip(frames, emissions, strict=True)), count=self.log.count, urgent=first <= 2)
             return
-        self._publish(frames, first=first, last=self.log.count)
+        self.shown = last = self.log.count
+        self.last_write = self._loop.time()
+        for listener in list(self.listeners):
+            listener.show(frames, log=self.log, first=first, last=last)
 
     def beat(self) -> None:
         """Tell every listener that the silence is meant."""
@@ -276,15 +279,8 @@ class Reply:
             listener.answer(answer.status, answer.body, [*answer.headers, *listener.headers()])
             self.listeners.discard(listener)
 
-    def _publish(self, frames: Sequence[bytes], *, first: int, last: int) -> None:
-        self.shown = last
-        self.last_write = self._loop.time()
-        for listener in list(self.listeners):
-            listener.show(frames, log=self.log, first=first, last=last)
-
     def _show_unnumbered(self, emissions: Sequence[Emission]) -> None:
-        for emission in emissions:
-            self.log.append(emission)
+        self.log.append(emissions)
         self.shown = self.log.count
         self.last_write = self._loop.time()
         for listener in list(self.listeners):

@@ -34,19 +34,21 @@ class TokenLog:
         self._text = bytearray()
         self._ends = array("Q")
 
-    def append(self, emission: Emission) -> bytes:
-        """The event as it is shown, with its number."""
-        event, ids, held = emission
-        self.count += 1
-        frame = b"id: %d\n%b" % (self.count, event)
-        if self.keeps_text:
-            self._text += frame
-            self._ends.append(len(self._text))
-        if ids:
-            self.token_ids.extend(ids)
-        if not held:
-            self.settled = len(self.token_ids)
-        return frame
+    def append(self, emissions: Iterable[Emission]) -> list[bytes]:
+        """The events as they are shown, with their numbers."""
+        frames = []
+        for event, ids, held in emissions:
+            self.count += 1
+            frame = b"id: %d\n%b" % (self.count, event)
+            frames.append(frame)
+            if self.keeps_text:
+                self._text += frame
+                self._ends.append(len(self._text))
+            if ids:
+                self.token_ids.extend(ids)
+            if not held:
+                self.settled = len(self.token_ids)
+        return frames
 
     def restore(self, frames: Iterable[tuple[bytes, Sequence[int], bool]]) -> None:
         """Events of another gateway's log, already numbered."""
