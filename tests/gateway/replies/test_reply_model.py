@@ -40,7 +40,7 @@ class FakeStore:
         self._waiting: list[int] = []
         self._ended = False
 
-    def append(self, emissions: Sequence[tuple[bytes, Emission]], *, count: int, urgent: bool) -> None:
+    def append(self, frames: Sequence[bytes], emissions: Sequence[Emission], *, count: int, urgent: bool) -> None:
         self._waiting.append(count)
 
     def end(self, ending: Ending) -> None:

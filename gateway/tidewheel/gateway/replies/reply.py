@@ -45,8 +45,8 @@ _MOVED: Final = Ending("incomplete", "moved")
 class Journal(Protocol):
     """Takes what a reply shows before it is shown; says later how far it got."""
 
-    def append(self, emissions: Sequence[tuple[bytes, Emission]], *, count: int, urgent: bool) -> None:
-        """Frames with their emissions; ``count`` is the number of the last one."""
+    def append(self, frames: Sequence[bytes], emissions: Sequence[Emission], *, count: int, urgent: bool) -> None:
+        """Frames, each of its emission; ``count`` is the number of the last one."""
 
     def end(self, ending: Ending) -> None:
         """The reply is complete."""
@@ -118,7 +118,7 @@ class Reply:
             return
         frames = self.log.append(emissions)
         if self._journal is not None:
-            self._journal.append(list(zip(frames, emissions, strict=True)), count=self.log.count, urgent=first <= 2)
+            self._journal.append(frames, emissions, count=self.log.count, urgent=first <= 2)
             return
         self.shown = last = self.log.count
         self.last_write = self._loop.time()

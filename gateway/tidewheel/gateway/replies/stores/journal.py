@@ -51,27 +51,29 @@ class StoreJournal:
         self._tasks: set[asyncio.Task[None]] = set()
         self._refused = False
 
-    def append(self, emissions: Sequence[tuple[bytes, Emission]], *, count: int, urgent: bool) -> None:
+    def append(self, frames: Sequence[bytes], emissions: Sequence[Emission], *, count: int, urgent: bool) -> None:
         """See Journal."""
-        reply = self._reply
-        entries = [encode_event(frame, emission, finished=reply.log.finished) for frame, emission in emissions]
-        if not self._opened and reply.log.opening is not None:
+        if self._refused:
+            return
+        log = self._reply.log
+        entries = [
+            encode_event(frame, said, finished=log.finished) for frame, said in zip(frames, emissions, strict=True)
+        ]
+        if not self._opened and log.opening is not None:
             self._opened = True
-            entries.insert(0, encode_opening(reply.log.opening, reply.log.prompt_ids))
+            entries.insert(0, encode_opening(log.opening, log.prompt_ids))
         data = block(b"".join(entries), self._seals.seal)
-        offset, self._offset = self._offset, self._offset + len(data)
+        self._store.append(self._reply.id, self._offset, data, self._done, count=count, urgent=urgent)
+        self._offset += len(data)
 
-        def done(outcome: Outcome) -> None:
-            if outcome is Outcome.ACCEPTED:
-                reply.acknowledged(count)
-            elif outcome is Outcome.AWAY:
-                reply.lose_journal(_NOTICE)
-            elif not self._refused:
-                self._refused = True
-                self._start(self._yield_or_go_on())
-
-        if not self._refused:
-            self._store.append(reply.id, offset, data, done, urgent=urgent)
+    def _done(self, outcome: Outcome, count: int) -> None:
+        if outcome is Outcome.ACCEPTED:
+            self._reply.acknowledged(count)
+        elif outcome is Outcome.AWAY:
+            self._reply.lose_journal(_NOTICE)
+        elif not self._refused:
+            self._refused = True
+            self._start(self._yield_or_go_on())
 
     def end(self, ending: Ending) -> None:
         """See Journal."""

@@ -9,6 +9,7 @@ as one pipeline on one connection.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from hashlib import sha1
 from typing import Any, Final
@@ -19,9 +20,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 from tidewheel.gateway.patience import patience
+from tidewheel.gateway.replies.stores.line import Script
 from tidewheel.gateway.replies.stores.scripts import APPEND, CREATE, END, TAKE
 
 _log = logging.getLogger(__name__)
+
+OnDone = Callable[["Outcome", int], object]
 
 _PREFIX: Final = "tw1:"
 GATEWAYS: Final = _PREFIX + "gateways"
@@ -59,6 +63,7 @@ class RedisStore:
             health_check_interval=0,
             protocol=3,
         )
+        self._append = Script(APPEND, self._client.connection_pool)
         self._asked: list[_Asked] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -75,15 +80,17 @@ class RedisStore:
 
     # Logs.
 
-    def append(
-        self, reply_id: str, offset: int, data: bytes, on_done: Callable[[Outcome], object], *, urgent: bool
-    ) -> None:
-        """Append to a log that must be ``offset`` bytes long."""
+    def append(self, reply_id: str, offset: int, data: bytes, on_done: OnDone, *, count: int, urgent: bool) -> None:
+        """Append to a log that must be ``offset`` bytes long; ``on_done`` is told what became of all up to ``count``.
+
+        What is appended to one log before the next call is one write, of which its last ``on_done`` hears.
+        """
         pending = self._pending.get(reply_id)
         if pending is None:
-            pending = self._pending[reply_id] = _Pending(offset)
-        pending.data += data
-        pending.on_done.append(on_done)
+            self._pending[reply_id] = _Pending(offset, data, on_done, count)
+        else:
+            pending.data += data
+            pending.on_done, pending.count = on_done, count
         if not self._flushing:
             self._schedule(urgent=urgent)
 
@@ -109,19 +116,19 @@ class RedisStore:
         self._sent_at = self._loop.time()
         refused: set[int] | None = None
         try:
-            keys = [key_of("l", reply_id) for reply_id in pending]
-            arguments = [part for entry in pending.values() for part in (entry.offset, bytes(entry.data))]
-            refused = set(await self.run(APPEND, keys, arguments))
-        except StoreAwayError:
-            pass
+            keys = [key_of("l", reply_id).encode() for reply_id in pending]
+            arguments = [part for entry in pending.values() for part in (b"%d" % entry.offset, entry.data)]
+            async with patience(self._timeout):
+                refused = set(await self._append.run(keys, arguments))
+        except (RedisError, OSError, TimeoutError) as error:
+            _log.debug("an append has no answer: %s", error)
         finally:
             self._flushing = False
             for number, entry in enumerate(pending.values(), start=1):
                 outcome = (
                     Outcome.AWAY if refused is None else Outcome.REFUSED if number in refused else Outcome.ACCEPTED
                 )
-                for done in entry.on_done:
-                    done(outcome)
+                entry.on_done(outcome, entry.count)
             if self._pending:
                 self._schedule(urgent=False)
 
@@ -210,13 +217,12 @@ def _away(error: Exception) -> StoreAwayError:
     return StoreAwayError(f"{type(error).__name__}: {error}")
 
 
+@dataclass(slots=True)
 class _Pending:
-    __slots__ = ("data", "offset", "on_done")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.data = bytearray()
-        self.on_done: list[Callable[[Outcome], object]] = []
+    offset: int
+    data: bytes
+    on_done: OnDone
+    count: int
 
 
 __all__ = ["APPEND", "CREATE", "END", "GATEWAYS", "TAKE", "Outcome", "RedisStore", "StoreAwayError", "key_of"]
