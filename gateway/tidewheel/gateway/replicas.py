@@ -212,6 +212,8 @@ class Fleet:
         A table may name a version a moment before its endpoints are seen, and the only replica of a version may be
         replaced: neither is worth an error (dynamo#13622).
         """
+        if self.has_ready(key, besides=besides):
+            return
         try:
             async with asyncio.timeout(seconds):
                 while not self.has_ready(key, besides=besides):

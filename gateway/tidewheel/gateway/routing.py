@@ -1,6 +1,6 @@
 """From a model's name to a version: the table in force, a pin, the split."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidewheel.gateway.cohorts import PINNED, REST, cohort_of
@@ -12,18 +12,17 @@ from tidewheel.gateway.split import choose_version
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one request goes."""
+    """Where one request goes. ``key`` owns the replicas and the metrics."""
 
     table: Table
     version: str
     pinned: bool
     cohort: str = REST
     """Which part of a comparison of versions it is."""
+    key: VersionKey = field(init=False, compare=False)
 
-    @property
-    def key(self) -> VersionKey:
-        """Owner of the replicas and of the metrics."""
-        return VersionKey(*self.table.key, self.version)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", VersionKey(*self.table.key, self.version))
 
 
 class Router:

@@ -58,7 +58,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A RoutingTable object that was found valid."""
+    """A RoutingTable object that was found valid. ``key`` is the model that it splits."""
 
     namespace: str
     uid: str
@@ -68,16 +68,13 @@ class Table:
     observed_at: str
     weights: tuple[tuple[str, int], ...] = field(init=False)
     targets: Mapping[str, Target] = field(init=False)
+    key: ModelKey = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ModelKey(self.namespace, self.spec.model))
         object.__setattr__(self, "weights", tuple((target.version, target.weight) for target in self.spec.targets))
         known = {target.version: target for target in (*self.spec.keep_warm, *self.spec.previous, *self.spec.targets)}
         object.__setattr__(self, "targets", known)
-
-    @property
-    def key(self) -> ModelKey:
-        """The model that this table splits."""
-        return ModelKey(self.namespace, self.spec.model)
 
     def versions(self) -> set[str]:
         """Every version that the table names."""
