@@ -22,9 +22,11 @@ from pathlib import Path
 SOURCES = Path(__file__).parent
 # The best first; flags as /proc/cpuinfo spells them.
 INSTRUCTION_SETS = {
+    "amx": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "fma", "amx_tile", "amx_bf16"),
     "avx512": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "fma"),
     "avx2": ("avx2", "fma"),
 }
+_SPELLED = {"avx512_bf16": "avx512bf16", "amx_tile": "amx-tile", "amx_bf16": "amx-bf16"}  # as g++ does
 _FLAGS = ("-O3", "-std=c++20", "-shared", "-fPIC", "-pthread")
 
 logger = logging.getLogger(__name__)
@@ -54,7 +56,7 @@ def library_name(instructions: str, sources: Path = SOURCES) -> str:
 
 
 def _flags(instructions: str) -> list[str]:
-    return [*_FLAGS, *("-m" + flag.replace("_", "") for flag in INSTRUCTION_SETS[instructions])]
+    return [*_FLAGS, *("-m" + _SPELLED.get(flag, flag) for flag in INSTRUCTION_SETS[instructions])]
 
 
 def cache_folder() -> Path:

@@ -16,6 +16,7 @@ from tidewheel.engine.kernels.cpu.build import INSTRUCTION_SETS, BuildError, bes
 from tidewheel.engine.kernels.cpu.memory import Arena, zeros_in_huge_pages
 from tidewheel.engine.kernels.interface import AttentionBatch, HeadAdjustment, Linear, Shape
 
+_NAMES = {"amx": "cpu-bf16-amx", "avx512": "cpu-bf16", "avx2": "cpu-bf16-avx2"}
 _PAGE, _MAX_GROUP, _MAX_DIM = 16, 32, 256  # PAGE, MAX_ROWS and MAX_DIM in C++
 
 _P, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -109,7 +110,7 @@ class CpuKernels:
     def __init__(self, *, threads: int) -> None:
         library = _library()
         library.tw_set_threads(threads)
-        self.name = "cpu-bf16" if best_instruction_set() == "avx512" else "cpu-bf16-avx2"
+        self.name = _NAMES[str(best_instruction_set())]
         self._arena = Arena()
         self._buffers: dict[tuple[str, int, torch.dtype], Tensor] = {}
         self._calls: list[tuple[_Kernel, ctypes.Structure]] | None = None

@@ -10,6 +10,10 @@ struct Linear {
   int64_t silu_mul, residual_fp32, out_fp32;  // silu_mul: n counts gate and up, the output has n/2 columns
 };
 
+#ifdef __AVX512BF16__
+void linear_by_vectors(const Linear* a);  // any number of rows
+#endif
+
 // 16 columns of one row, from `column` on.
 static inline void finish(const Linear& a, int64_t row, int64_t column, Vec v) {
   const int64_t at = row * a.n + column;

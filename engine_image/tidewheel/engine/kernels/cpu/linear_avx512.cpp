@@ -34,7 +34,7 @@ static constexpr LinearTile linear_tiles[] = {
     linear_tile<10, A>, linear_tile<11, A>, linear_tile<12, A>};
 
 // Chunks of rows outside, panels inside: a chunk of x stays in L2 while the weights stream past it.
-extern "C" void tw_linear(const Linear* a) {
+void linear_by_vectors(const Linear* a) {
   constexpr int64_t CHUNK = 96, MR = 12;
   const int64_t panels = (a->n + 31) / 32, chunks = (a->rows + CHUNK - 1) / CHUNK, panel_bytes = a->k * 64;
   const int64_t shares = min<int64_t>(panels, 12 * pool.size());
@@ -52,5 +52,9 @@ extern "C" void tw_linear(const Linear* a) {
     }
   });
 }
+
+#ifndef __AMX_BF16__
+extern "C" void tw_linear(const Linear* a) { linear_by_vectors(a); }
+#endif
 
 #endif
