@@ -24,6 +24,8 @@ def sources(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("flags", "chosen"),
     [
+        ("fpu avx2 fma avx512f avx512bw avx512vl avx512dq avx512_bf16 amx_tile amx_bf16", "amx"),
+        ("fpu avx2 fma avx512f avx512bw avx512vl avx512dq avx512_bf16 amx_tile", "avx512"),
         ("fpu avx2 fma avx512f avx512bw avx512vl avx512dq avx512_bf16", "avx512"),
         ("fpu avx2 fma avx512f avx512bw avx512vl avx512dq", "avx2"),
         ("fpu avx fma", None),

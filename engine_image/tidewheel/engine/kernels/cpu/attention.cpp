@@ -1,6 +1,7 @@
 // Attention over the paged pool; decodes and prefill chunks alike.
 #include <vector>
 
+#include "tiles.h"
 #include "vectors.h"
 
 struct Attention {
@@ -17,6 +18,8 @@ constexpr int TILE = 4, TOKENS = TILE * PAGE, MAX_ROWS = 32, MAX_DIM = 256;  // 
 struct Task {
   int32_t seq, first_query, queries, kv_head, first_page, end_page, split;  // split: index of a partial result, or -1
 };
+
+constexpr int LEAST_TILE_ROWS = 8;  // fewer cost less in vectors
 
 using PageList = const bf16* const*;  // where each page of a tile is
 
@@ -73,31 +76,92 @@ static void values_tile(Rows& t, int row, PageList v, PageList next, int pages, 
     store(t.out + (row + m) * D + d + n * 16, acc[m][n]);
 }
 
+// Online softmax in base 2, of one row and the tokens from `start` on.
+static void soften(Rows& t, int r, int start, float scale) {
+  Vec s[TILE], top = all(t.top[r]), sum = all(0.f);
+  UNROLL for (int p = 0; p < TILE; p++) s[p] = load(t.scores + r * TOKENS + p * PAGE);
+  if (t.limit[r] < start + TOKENS)
+    for (int p = 0; p < TILE; p++) s[p] = where(lanes_below(t.limit[r] - start - p * PAGE), s[p], all(LOWEST));
+  UNROLL for (int p = 0; p < TILE; p++) top = larger(top, s[p]);
+  top = all(max_of(top));
+  UNROLL for (int p = 0; p < TILE; p++) {
+    s[p] = exp2v((s[p] - top) * all(scale));
+    sum = sum + s[p];
+    store(t.p + r * TOKENS + p * PAGE, s[p]);
+  }
+  Vec decay = exp2v((all(t.top[r]) - top) * all(scale));
+  t.decay[r] = first_of(decay);
+  t.top[r] = first_of(top);
+  store(t.sum + r * 16, fmadd(load(t.sum + r * 16), decay, sum));
+}
+
 template <int MR>
 static void attend_rows(Rows& t, int row, PageList k, PageList v, PageList next, int pages, int start, float scale, int64_t D) {
   scores_tile<MR>(t, row, k, next, D);
-  for (int r = row; r < row + MR; r++) {  // online softmax in base 2
-    Vec s[TILE], top = all(t.top[r]), sum = all(0.f);
-    UNROLL for (int p = 0; p < TILE; p++) s[p] = load(t.scores + r * TOKENS + p * PAGE);
-    if (t.limit[r] < start + TOKENS)
-      for (int p = 0; p < TILE; p++) s[p] = where(lanes_below(t.limit[r] - start - p * PAGE), s[p], all(LOWEST));
-    UNROLL for (int p = 0; p < TILE; p++) top = larger(top, s[p]);
-    top = all(max_of(top));
-    UNROLL for (int p = 0; p < TILE; p++) {
-      s[p] = exp2v((s[p] - top) * all(scale));
-      sum = sum + s[p];
-      store(t.p + r * TOKENS + p * PAGE, s[p]);
-    }
-    Vec decay = exp2v((all(t.top[r]) - top) * all(scale));
-    t.decay[r] = first_of(decay);
-    t.top[r] = first_of(top);
-    store(t.sum + r * 16, fmadd(load(t.sum + r * 16), decay, sum));
-  }
+  for (int r = row; r < row + MR; r++) soften(t, r, start, scale);
   int64_t d = 0;
   for (; d + 16 * VALUE_VECTORS <= D; d += 16 * VALUE_VECTORS)
     values_tile<MR, VALUE_VECTORS>(t, row, v, next, pages, d, D);
   for (; d < D; d += 16) values_tile<MR, 1>(t, row, v, next, pages, d, D);
 }
+
+#ifdef __AMX_BF16__
+// 16 rows at once. What lies beyond the last row is computed as well and never read.
+//   0 to 3: sums; 4: q, 5: a page of K, 32 dimensions of 16 tokens; 6: weights of 16 tokens, 7: those of V, 16 dimensions
+static const TileShapes attention_shapes{.row_bytes = {64, 64, 64, 64, 64, 64, 32, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 8}};
+
+static void scores_in_tiles(Rows& t, int row, PageList k, int64_t D) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t d = 0; d < D; d += 32) {
+    _tile_loadd(4, t.q + row * D + d, D * 2);
+    _tile_loadd(5, k[0] + d * PAGE, 64);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(5, k[1] + d * PAGE, 64);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_loadd(5, k[2] + d * PAGE, 64);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_loadd(5, k[3] + d * PAGE, 64);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  float* scores = t.scores + row * TOKENS;
+  _tile_stored(0, scores, TOKENS * 4);
+  _tile_stored(1, scores + PAGE, TOKENS * 4);
+  _tile_stored(2, scores + 2 * PAGE, TOKENS * 4);
+  _tile_stored(3, scores + 3 * PAGE, TOKENS * 4);
+}
+
+static void values_in_tiles(Rows& t, int row, PageList v, int pages, int64_t D) {
+  for (int64_t d = 0; d < D; d += 32) {
+    float* out = t.out + row * D + d;
+    _tile_loadd(0, out, D * 4);
+    _tile_loadd(1, out + 16, D * 4);
+    for (int p = 0; p < pages; p++) {
+      _tile_loadd(6, t.p + row * TOKENS + p * PAGE, TOKENS * 2);
+      _tile_loadd(7, v[p] + d * 2, D * 4);
+      _tile_dpbf16ps(0, 6, 7);
+      _tile_loadd(7, v[p] + d * 2 + 32, D * 4);
+      _tile_dpbf16ps(1, 6, 7);
+    }
+    _tile_stored(0, out, D * 4);
+    _tile_stored(1, out + 16, D * 4);
+  }
+}
+
+static void attend_in_tiles(Rows& t, int rows, PageList k, PageList v, int pages, int start, float scale, int64_t D) {
+  for (int row = 0; row < rows; row += 16) {
+    scores_in_tiles(t, row, k, D);
+    for (int r = row; r < min(rows, row + 16); r++) {
+      soften(t, r, start, scale);
+      const Vec decay = all(t.decay[r]);
+      for (int64_t d = 0; d < D; d += 16) store(t.out + r * D + d, load(t.out + r * D + d) * decay);
+    }
+    values_in_tiles(t, row, v, pages, D);
+  }
+}
+#endif
 
 static void attend(const Attention& a, const Task& task, const Task& following, float* partial) {
   using Attend = void (*)(Rows&, int, PageList, PageList, PageList, int, int, float, int64_t);
@@ -114,6 +178,9 @@ static void attend(const Attention& a, const Task& task, const Task& following, 
     t.limit[r] = context - queries + query + 1;
     t.top[r] = LOWEST;
   }
+#ifdef __AMX_BF16__
+  const Tiles tiles(has_tiles && rows >= LEAST_TILE_ROWS && D % 32 == 0 ? &attention_shapes : nullptr);
+#endif
   memset(t.sum, 0, rows * 64);
   memset(t.out, 0, rows * D * 4);
   auto k_page = [&](const Task& of, int page) {
@@ -136,6 +203,12 @@ static void attend(const Attention& a, const Task& task, const Task& following, 
         for (int64_t d = 0; d < D; d++) t.v_tail[((i / 2) * D + d) * 2 + i % 2] = 0;
       v[pages - 1] = t.v_tail;
     }
+#ifdef __AMX_BF16__
+    if (tiles.are_used) {
+      attend_in_tiles(t, rows, k, v, pages, page * PAGE, scale, D);
+      continue;
+    }
+#endif
     for (int row = 0, left = (rows + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS; row < rows; left--) {
       int mr = (rows - row + left - 1) / left;
       attends[mr](t, row, k, v, row ? nullptr : next, pages, page * PAGE, scale, D);

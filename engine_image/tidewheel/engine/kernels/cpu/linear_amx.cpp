@@ -2,9 +2,8 @@
 //
 // A panel is what a tile of the right side wants as it is: 16 pairs of inputs, 128 bytes apart, 16 outputs each.
 #include "linear.h"
+#include "tiles.h"
 #ifdef __AMX_BF16__
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static constexpr int64_t TILE = 16, DEPTH = 32;  // rows of a tile, inputs of a tile
 // Registers; g++ wants their numbers as literals.
@@ -17,14 +16,6 @@ static constexpr int64_t TILE = 16, DEPTH = 32;  // rows of a tile, inputs of a 
 #define W 6
 #define W_2 7
 
-// Linux gives the tiles' state to a process that asks for it; threads inherit the right.
-static const bool is_allowed = syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
-
-struct alignas(64) TileShapes {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 static const TileShapes shapes;
 
 // Rows `first` and, with NEXT, `next` with the 15 after each; sums are [32][32].
@@ -81,15 +72,14 @@ static void panel_product(const Linear& a, int64_t start, int64_t end, int64_t p
 
 extern "C" void tw_linear(const Linear* a) {
   constexpr int64_t CHUNK = 192;
-  if (!is_allowed || a->rows < TILE || a->k % DEPTH) return linear_by_vectors(a);
+  if (!has_tiles || a->rows < TILE || a->k % DEPTH) return linear_by_vectors(a);
   const int64_t panels = (a->n + 31) / 32, chunks = (a->rows + CHUNK - 1) / CHUNK;
   const int64_t shares = min<int64_t>(panels, 12 * pool.size());
   pool.run(chunks * shares, [=](int64_t task) {
     const int64_t share = task % shares, start = task / shares * CHUNK, end = min(a->rows, start + CHUNK);
-    _tile_loadconfig(&shapes);
+    const Tiles tiles(&shapes);
     for (int64_t panel = panels * share / shares; panel < panels * (share + 1) / shares; panel++)
       panel_product(*a, start, end, panel);
-    _tile_release();  // or every switch of threads would save the tiles
   });
 }
 
