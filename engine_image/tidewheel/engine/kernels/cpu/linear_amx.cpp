@@ -1,4 +1,4 @@
-// From 16 rows on a product is computed in tiles: 16 rows of x by a panel of 32 outputs, 32 inputs an instruction.
+// From LEAST_ROWS on a product is computed in tiles: up to 16 rows of x by a panel of 32 outputs, 32 inputs an instruction.
 //
 // A panel is what a tile of the right side wants as it is: 16 pairs of inputs, 128 bytes apart, 16 outputs each.
 #include "linear.h"
@@ -16,7 +16,11 @@ static constexpr int64_t TILE = 16, DEPTH = 32;  // rows of a tile, inputs of a 
 #define W 6
 #define W_2 7
 
-static const TileShapes shapes;
+static TileShapes shapes_for(int64_t rows) {
+  TileShapes shapes;
+  for (int tile : {SUM, SUM_2, SUM_NEXT, SUM_NEXT_2, X, X_NEXT}) shapes.rows[tile] = min(rows, TILE);
+  return shapes;
+}
 
 // Rows `first` and, with NEXT, `next` with the 15 after each; sums are [32][32].
 template <bool NEXT, bool AHEAD>
@@ -71,8 +75,9 @@ static void panel_product(const Linear& a, int64_t start, int64_t end, int64_t p
 }
 
 extern "C" void tw_linear(const Linear* a) {
-  constexpr int64_t CHUNK = 192;
-  if (!has_tiles || a->rows < TILE || a->k % DEPTH) return linear_by_vectors(a);
+  constexpr int64_t CHUNK = 192, LEAST_ROWS = 4;
+  if (!has_tiles || a->rows < LEAST_ROWS || a->k % DEPTH) return linear_by_vectors(a);
+  const TileShapes shapes = shapes_for(a->rows);
   const int64_t panels = (a->n + 31) / 32, chunks = (a->rows + CHUNK - 1) / CHUNK;
   const int64_t shares = min<int64_t>(panels, 12 * pool.size());
   pool.run(chunks * shares, [=](int64_t task) {
