@@ -209,8 +209,8 @@ class Fleet:
     async def await_ready(self, key: VersionKey, *, seconds: float, besides: frozenset[str] = frozenset()) -> None:
         """Wait until a version can take a request, but no longer than that.
 
-        A table may name a version a moment before its endpoints are seen, and the only replica of a version may be
-        replaced: neither is worth an error (dynamo#13622).
+        A table may name a version before its endpoints are seen (seconds before, where the control plane is busy), and
+        the only replica of a version may be replaced: neither is worth an error (dynamo#13622).
         """
         if self.has_ready(key, besides=besides):
             return

@@ -139,7 +139,7 @@ class Settings:
     mirror_seconds: Annotated[float, "how often a reply that another gateway writes is looked at"] = 0.03
     lease_seconds: Annotated[float, "a gateway that gives no sign for this time loses its replies to others"] = 1.0
 
-    replica_wait: Annotated[float, "a request for a version without a ready replica waits so long for one"] = 2.0
+    replica_wait: Annotated[float, "a request for a version without a ready replica waits so long for one"] = 5.0
     max_attempts: Annotated[int, "replicas tried for one request before its first byte"] = 3
     retry_ratio: Annotated[float, "retries allowed per request, averaged"] = 0.1
     retry_burst: Annotated[float, "retries allowed at once"] = 20.0
