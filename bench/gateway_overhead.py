@@ -33,7 +33,7 @@ from tidewheel.gateway.process import raise_file_limit
 
 STREAMS = 64
 EVENTS_PER_SECOND = 50
-KEY = "sk-tw-bench"
+KEY = "sk-tw-bench-0123456789"
 TIERS = {"paid": {"tokensPerMinute": 1_000_000_000, "requestsPerMinute": 1_000_000}}
 
 
