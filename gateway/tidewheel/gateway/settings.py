@@ -135,7 +135,7 @@ class Settings:
     redis_url_file: Annotated[Path | None, "file with that address, as a Secret mounts it"] = None
     reply_key_file: Annotated[Path | None, "file with the key that seals replies in the store"] = None
     store_timeout: Annotated[float, "the store is away when it does not answer in this time"] = 1.0
-    log_window: Annotated[float, "events of this time are written to the store together"] = 0.004
+    log_window: Annotated[float, "events of this time are written to the store together"] = 0.008
     mirror_seconds: Annotated[float, "how often a reply that another gateway writes is looked at"] = 0.03
     lease_seconds: Annotated[float, "a gateway that gives no sign for this time loses its replies to others"] = 1.0
 

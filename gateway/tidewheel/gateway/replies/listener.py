@@ -17,7 +17,7 @@ STREAM_HEADERS: Final = (
     ("cache-control", "no-cache, no-transform"),
     ("x-accel-buffering", "no"),
 )
-_REPLAY_BYTES: Final = 64 * 1024  # one write; the transport says when it takes no more
+REPLAY_BYTES: Final = 64 * 1024  # one write; the transport says when it takes no more
 
 
 class ListenerOptions(TypedDict):
@@ -70,7 +70,7 @@ class Listener:
     def pump(self, log: TokenLog, *, upto: int) -> None:
         """Write what is missing, as far as the connection takes it."""
         while self.position < upto and not self.paused and not self._responder.finished:
-            last = log.fitting(self.position, upto, max_bytes=_REPLAY_BYTES)
+            last = log.fitting(self.position, upto, max_bytes=REPLAY_BYTES)
             piece = log.since(self.position, last)
             self.position = last
             self._write([piece])

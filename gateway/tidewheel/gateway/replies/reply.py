@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol
 
 import orjson
 
-from tidewheel.gateway.replies.listener import Listener
+from tidewheel.gateway.replies.listener import REPLAY_BYTES, Listener
 from tidewheel.gateway.replies.tokenlog import Emission, TokenLog, unnumbered
 from tidewheel.gateway.server import HeaderList
 from tidewheel.gateway.snapshot import VersionKey
@@ -173,10 +173,15 @@ class Reply:
         """The log has accepted events up to ``count``."""
         if count <= self.shown or not self._numbered:
             return
-        self.shown = count
+        first, self.shown = self.shown + 1, count
         self.last_write = self._loop.time()
-        for listener in list(self.listeners):
-            listener.pump(self.log, upto=count)
+        if self.log.bytes_since(first - 1) <= REPLAY_BYTES:
+            frames = [self.log.since(first - 1, count)]
+            for listener in list(self.listeners):
+                listener.show(frames, log=self.log, first=first, last=count)
+        else:
+            for listener in list(self.listeners):
+                listener.pump(self.log, upto=count)
         self._close_if_shown()
 
     def lose_journal(self, notice: bytes) -> None:

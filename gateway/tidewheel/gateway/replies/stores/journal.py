@@ -56,15 +56,22 @@ class StoreJournal:
         if self._refused:
             return
         log = self._reply.log
-        entries = [
-            encode_event(frame, said, finished=log.finished) for frame, said in zip(frames, emissions, strict=True)
-        ]
-        if not self._opened and log.opening is not None:
-            self._opened = True
-            entries.insert(0, encode_opening(log.opening, log.prompt_ids))
-        data = block(b"".join(entries), self._seals.seal)
+        if self._opened and len(frames) == 1:
+            content = encode_event(frames[0], emissions[0], finished=log.finished)
+        else:
+            content = self._encode(frames, emissions)
+        data = block(content, self._seals.seal)
         self._store.append(self._reply.id, self._offset, data, self._done, count=count, urgent=urgent)
         self._offset += len(data)
+
+    def _encode(self, frames: Sequence[bytes], emissions: Sequence[Emission]) -> bytes:
+        log, entries = self._reply.log, list[bytes]()
+        if not self._opened and log.opening is not None:
+            self._opened = True
+            entries.append(encode_opening(log.opening, log.prompt_ids))
+        for frame, emission in zip(frames, emissions, strict=True):
+            entries.append(encode_event(frame, emission, finished=log.finished))
+        return b"".join(entries)
 
     def _done(self, outcome: Outcome, count: int) -> None:
         if outcome is Outcome.ACCEPTED:

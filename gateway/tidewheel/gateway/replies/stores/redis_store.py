@@ -91,14 +91,12 @@ class RedisStore:
         else:
             pending.data += data
             pending.on_done, pending.count = on_done, count
-        if not self._flushing:
+        if not self._flushing and (urgent or self._timer is None):
             self._schedule(urgent=urgent)
 
     def _schedule(self, *, urgent: bool) -> None:
         wait = 0.0 if urgent else self._sent_at + self._window - self._loop.time()
         if self._timer is not None:
-            if not urgent:
-                return
             self._timer.cancel()
         self._timer = (
             self._loop.call_later(wait, self._start_flush) if wait > 0 else self._loop.call_soon(self._start_flush)
