@@ -62,8 +62,10 @@ class TokenLog:
 
     def since(self, number: int, upto: int | None = None) -> bytes:
         """The events after ``number``, byte for byte as they were first shown."""
-        end = self._end(self.count if upto is None else upto)
-        return bytes(memoryview(self._text)[self._end(number) : end])
+        ends = self._ends
+        begin = ends[number - 1] if number else 0
+        end = (ends[upto - 1] if upto else 0) if upto is not None else len(self._text)
+        return bytes(memoryview(self._text)[begin:end])
 
     def fitting(self, number: int, upto: int, *, max_bytes: int) -> int:
         """The last event after ``number`` so that no more than ``max_bytes`` are sent, one event at least."""
@@ -75,7 +77,7 @@ class TokenLog:
 
     def bytes_since(self, number: int) -> int:
         """How far behind a reader is that has seen events up to ``number``."""
-        return len(self._text) - self._end(number)
+        return len(self._text) - (self._ends[number - 1] if number else 0)
 
     def drop_text(self) -> None:
         """From now on nothing can be shown again."""
