@@ -25,8 +25,12 @@ class Load:
     vocabulary: range = SMOLLM2_TEXT
 
     def prompts(self, *, seed: int) -> list[list[int]]:
-        """The same for every engine that is asked with the same seed."""
-        draw = random.Random(seed)
+        """The same for every engine that is asked with the same seed; no two loads have one in common.
+
+        Once they all began with the same numbers, and the prefill of a prompt that the load before had left in the
+        cache was measured.
+        """
+        draw = random.Random(f"{self.name} {seed}")
         common = draw.choices(self.vocabulary, k=self.shared)
         return [common + draw.choices(self.vocabulary, k=self.own) for _ in range(self.requests)]
 
