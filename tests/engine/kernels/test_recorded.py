@@ -53,10 +53,26 @@ class Twins:
 
     def decode(self, ids: Tensor, batch: AttentionBatch) -> None:
         assert self.recorded.covers(batch)
-        expected = self.model.logits(ids, batch, self.pools)
+        size = next(size for size in self.kernels.recorded_sizes if size >= len(ids))
+        expected = self.model.logits(*filled_up(ids, batch, size=size), self.pools)[batch.sample_rows]
         assert torch.equal(self.recorded.run(ids, batch), expected)
         for pool, twin in zip(self.pools, self.twin_pools, strict=True):
             assert torch.equal(pool, twin)
+
+
+def filled_up(ids: Tensor, batch: AttentionBatch, *, size: int) -> tuple[Tensor, AttentionBatch]:
+    """As many rows as the recording has: of more rows a product may be computed in another order (AMX)."""
+    more = size - len(ids)
+    full = AttentionBatch(
+        positions=torch.cat((batch.positions, torch.zeros(more, dtype=torch.int64))),
+        slots=torch.cat((batch.slots, torch.full((more,), -1))),
+        query_starts=torch.arange(size + 1, dtype=torch.int32),
+        context_lens=torch.cat((batch.context_lens, torch.ones(more, dtype=torch.int32))),
+        block_tables=torch.cat((batch.block_tables, batch.block_tables[:1].expand(more, -1))),
+        sample_rows=torch.arange(size),
+        num_decodes=size,
+    )
+    return torch.cat((ids, torch.zeros(more, dtype=torch.int64))), full
 
 
 def table_for(sequences: int, *, blocks: int = 4) -> Tensor:
