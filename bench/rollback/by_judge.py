@@ -38,7 +38,7 @@ class Written:
     """Rollbacks as they are seen by whoever watches the tables: when, and of which model."""
 
     seen: list[tuple[float, str]] = field(default_factory=list)
-    _generations: set[tuple[str, int]] = field(default_factory=set)
+    _shares: dict[str, int] = field(default_factory=dict)
 
     async def watch(self, client: KubeClient) -> None:
         """Until cancelled."""
@@ -50,11 +50,11 @@ class Written:
                     self._take(event.object, time.time())
 
     def _take(self, table: dict[str, Any], now: float) -> None:
-        name, generation = table["metadata"]["name"], table["metadata"]["generation"]
-        if table["spec"]["cause"]["reason"] == "RolledBack" and (name, generation) not in self._generations:
-            self._generations.add((name, generation))
-            if table["spec"].get("rejected"):
-                self.seen.append((now, name))
+        name, spec = table["metadata"]["name"], table["spec"]
+        share = sum(target["weight"] for target in spec["targets"] if target["version"] == "v2")
+        had, self._shares[name] = self._shares.get(name, 0), share
+        if had and not share and spec["cause"]["reason"] == "RolledBack":
+            self.seen.append((now, name))
 
 
 async def measure_by_judge(platform: Installation, *, models: int, rounds: int, rate: float, report: Report) -> None:
@@ -79,7 +79,7 @@ async def measure_by_judge(platform: Installation, *, models: int, rounds: int, 
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     case = f"by the judge, {len(load.urls)} gateways"
-    last = [load.last_to(name, "v2", since=at, until=at + 5) - at for at, name in written.seen]
+    last = [load.last_to(name, "v2", since=at, until=at + _SETTLE_SECONDS) - at for at, name in written.seen]
     report.distribution(case, "write_to_last", [1000 * seconds for seconds in last], "ms")
     _report_verdicts(report, case, await asyncio.to_thread(_operators, platform))
     report_load(report, case, load)
@@ -91,7 +91,8 @@ async def _again_and_again(client: KubeClient, model: str, rounds: int) -> None:
     while True:
         rule = await client.get(ROUTING_RULES, model, SERVING_NAMESPACE)
         rollout = rule.get("status", {}).get("rollout", {})
-        if rollout.get("outcome") and rollout["id"] not in over:
+        # What came before the wish for v2 was how v1 got its traffic.
+        if rollout.get("outcome") and rollout.get("canary") == "v2" and rollout["id"] not in over:
             if rollout["outcome"] != "Rejected":
                 raise SystemExit(f"the rollout of {model} ended as {rollout['outcome']}: {rollout.get('message')}")
             over.add(rollout["id"])
